@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from herd.cli.options import CommandError
-from herd.components.optimizers import FrameScheduleSettings
 from herd.components.user_code import UserCodeError
 from herd.topology import COMPONENTS
 
@@ -284,14 +283,11 @@ def lonely(settings: RunSettings) -> str | None:
 
 
 def outlasted(settings: RunSettings) -> str | None:
-    """Return a warning if the learning rate is 0 long before the run ends."""
-    optimizer, frames = settings.optimizer, settings.stop.env_frames
-    if not isinstance(optimizer, FrameScheduleSettings) or optimizer.schedule == "constant" or frames is None:
+    """Return a warning if the learning rate is 0 before the run ends."""
+    end, stop = settings.optimizer.last_env_frame, settings.stop.env_frames
+    if end is None or stop is None or stop <= end:
         return None
-    if frames <= optimizer.schedule_env_frames:
-        return None
-    length = _shown(optimizer.schedule_env_frames)
-    return f"optimizer.schedule_env_frames {length}: from there to stop.env_frames {_shown(frames)} the learning rate is 0"
+    return f"optimizer.schedule_env_frames {_shown(end)}: from there to stop.env_frames {_shown(stop)} the learning rate is 0"
 
 
 def _shown(number: int) -> str:

@@ -57,11 +57,11 @@ class _Running(nn.Module):
         self.register_buffer("num_batches", torch.zeros((), dtype=torch.int64))
         self._lowest_deviation = lowest_deviation
 
-    def _take(self, rows: Tensor, counts: Tensor, is_taken: Tensor, all_reduce_sum: Callable[[Tensor], Tensor]) -> None:
+    def _take(self, rows: Tensor, counts: Tensor, all_reduce_sum: Callable[[Tensor], Tensor]) -> None:
         """Update with this shard's part of a batch, of which the rows [N, *shape of the mean] count where ``counts``, bool [N], does.
 
         ``all_reduce_sum`` returns the sum over the shards, so that all get the same numbers. Batch n has weight 1/n, and at least
-        ``SLOWEST_RATE``. Nothing changes unless ``is_taken``, bool [], and if no row counts.
+        ``SLOWEST_RATE``. Nothing changes if no row counts.
         """
         weights = counts.to(rows.dtype).view(-1, *(1 for _ in self.mean.shape))
         sums = [(rows * weights).sum(0, dtype=torch.float64).flatten(), counts.sum(dtype=torch.float64).view(1)]
@@ -73,9 +73,8 @@ class _Running(nn.Module):
         around = all_reduce_sum((rows - mean).square_().mul_(weights).sum(0, dtype=torch.float64)) / num_rows
         variance = (self.deviation.square() + (self.mean - mean).square()).lerp(around.to(mean.dtype), rate)
         deviation = variance.sqrt().clamp(min=self._lowest_deviation)
-        is_taken = is_taken & (num_rows > 0)
         for own, updated in ((self.mean, mean), (self.deviation, deviation), (self.num_batches, self.num_batches + 1)):
-            own.copy_(torch.where(is_taken, updated, own))
+            own.copy_(torch.where(num_rows > 0, updated, own))
 
 
 class AverageImage(_Running):
@@ -154,7 +153,7 @@ class AverageImage(_Running):
     def update(self, planes: Tensor, counts: Tensor, all_reduce_sum: Callable[[Tensor], Tensor]) -> None:
         """Update with the planes uint8 [R, B, H, W, C] of this shard's part of a batch, one per row, where ``counts``, bool [R, B]."""
         some = planes[::ROW_STRIDE].flatten(0, 1).permute(0, 3, 1, 2)
-        self._take(some, counts[::ROW_STRIDE].flatten(), torch.ones_like(counts[0, 0]), all_reduce_sum)
+        self._take(some, counts[::ROW_STRIDE].flatten(), all_reduce_sum)
 
 
 def _reads_freely(pixels: Tensor) -> bool:
@@ -178,6 +177,6 @@ class RunningMoments(_Running):
         return ((vectors - self.mean) / self.deviation).clamp(-LARGEST_NORMALIZED, LARGEST_NORMALIZED).to(vectors.dtype)
 
     @torch.no_grad()
-    def update(self, vectors: Tensor, counts: Tensor, is_taken: Tensor, all_reduce_sum: Callable[[Tensor], Tensor]) -> None:
-        """Update with the vectors float32 [R, B, D] of this shard's part of a batch where ``counts``, bool [R, B], if ``is_taken``."""
-        self._take(vectors.flatten(0, 1).double(), counts.flatten(), is_taken, all_reduce_sum)
+    def update(self, vectors: Tensor, counts: Tensor, all_reduce_sum: Callable[[Tensor], Tensor]) -> None:
+        """Update with the vectors float32 [R, B, D] of this shard's part of a batch where ``counts``, bool [R, B]."""
+        self._take(vectors.flatten(0, 1).double(), counts.flatten(), all_reduce_sum)

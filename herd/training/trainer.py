@@ -325,7 +325,7 @@ class Trainer:
         once, in the unroll whose new steps begin with it: rows of a burn-in repeat others, and rows that are not valid are often empty.
         """
         if self.agent.moments is not None and batch.observations is not None:
-            self.agent.moments.update(batch.observations[batch.burn_in : -1], batch.trained, is_taken, self._shards.all_reduce_sum)
+            self.agent.moments.update(batch.observations[batch.burn_in : -1], batch.trained & is_taken, self._shards.all_reduce_sum)
 
     def _of_all_shards(self, mine: UnrollTargets) -> UnrollTargets:
         """Gather the targets in rank order. Parts of a batch differ by at most one unroll; a shorter part is padded with weight 0."""

@@ -191,7 +191,7 @@ def _update(moments: RunningMoments, vectors: torch.Tensor, *, num_empty: int = 
     """Update with ``vectors`` [R, B, D], of which the first rows may be empty."""
     counts = torch.ones(vectors.shape[:2], dtype=torch.bool)
     counts[:num_empty] = False
-    moments.update(vectors, counts, torch.tensor(is_taken), OneShard().all_reduce_sum)
+    moments.update(vectors, counts & is_taken, OneShard().all_reduce_sum)
 
 
 def test_after_batches_of_equal_size_they_are_those_of_all_numbers() -> None:

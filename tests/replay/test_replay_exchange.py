@@ -17,14 +17,16 @@ import numpy as np
 import pytest
 from herd_replay import snapshot
 from herd_replay.exchange import Replica
+from herd_replay.meters import Meters
 from herd_replay.snapshot import ForeignSnapshotError, SnapshotError, SnapshotFolder
 
 from herd.files import replace_file
 from herd.protocols.compression import compress
-from herd.protocols.replay.messages import Inserted, InsertPieces, Sampled, SampleEpisode
+from herd.protocols.replay.messages import Inserted, InsertPieces, Sampled, SampleEpisode, SamplePart
 from herd.protocols.replay.pieces import PieceLayout
 from herd.protocols.replay.records import PART, PIECE, Episode, EpisodeKey, Piece, read_records, replica_of
 from herd.rpc.codec import MalformedMessage
+from herd.telemetry.telemetry import Telemetry
 from tests.failing_disks import no_space_beyond
 from tests.replay.played_games import oracle_slice, play, unrolls_of
 from tests.replay.replica import CONTRACT, LAYOUT, OPEN_BYTES, Process, insertion, pieces_of
@@ -178,6 +180,20 @@ def test_parts_of_a_long_episode_are_bounded_and_cover_it(tmp_path: Path, part_b
                 np.testing.assert_array_equal(got[name], expected, err_msg=name)
     assert process.sample_part(long, 301) == []
     assert process.sample_part(long._replace(episode_id=9), 0) == []
+
+
+def test_agent_steps_of_later_parts_count_as_sampled(process: Process) -> None:
+    process.insert(unrolls_of(LAYOUT, play(LAYOUT, [9] * 3, seed=5)), 1)
+    key = process.held()[0]
+    telemetry = Telemetry("replay", "run")
+    meters = Meters(telemetry)
+    steps = 0
+    for first_step in (0, 4):
+        answer = process.ask(SamplePart(id=1, run="run", agent=0, contract=CONTRACT, episode=key, first_step=first_step))
+        (part,) = process.read(answer)
+        steps += part.num_steps
+        meters.answered(answer)
+    assert f"herd_replay_sampled_agent_steps_total {float(steps)}" in telemetry.exposition().decode().splitlines()
 
 
 def test_an_evicted_episode_is_not_continued(tmp_path: Path) -> None:

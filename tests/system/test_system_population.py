@@ -89,6 +89,7 @@ def _check(run_dir: Path) -> None:
         assert recorded == lineages.ancestry(int(member.name))
         settings = report["population"]["settings"]
         assert settings.keys() == SWEEP.keys()
+        assert "sweep" not in report  # they change during the run
         applied = report["population"]["applied"]
         if applied is not None:
             (order,) = [event for event in events if isinstance(event, Decided) and event.number == applied["number"]]

@@ -10,9 +10,9 @@ from herd.run.checkpoints import newest_checkpoint
 from tests.system.whole_runs import read_points, train
 
 
-def learned(run_dir: Path) -> tuple[str, str, list[Any]]:
+def learned(run_dir: Path, *words: str) -> tuple[str, str, list[Any]]:
     """Digests of weights and optimizer at the end, and what the curve says that does not depend on time."""
-    train(run_dir, "--actor.count", "1", "--stop.env_frames", "12000")
+    train(run_dir, "--actor.count", "1", "--stop.env_frames", "12000", *words)
     checkpoint = newest_checkpoint(run_dir / "checkpoints")
     assert checkpoint is not None
     digests = [sha256((checkpoint / f"{part}.safetensors").read_bytes()).hexdigest() for part in ("model", "optimizer")]
@@ -20,4 +20,6 @@ def learned(run_dir: Path) -> tuple[str, str, list[Any]]:
 
 
 def test_two_runs_with_one_seed_are_equal(tmp_path: Path) -> None:
-    assert learned(tmp_path / "a") == learned(tmp_path / "b")
+    first = learned(tmp_path / "a")
+    assert learned(tmp_path / "b") == first
+    assert learned(tmp_path / "c", "--seed", "2")[0] != first[0]

@@ -28,10 +28,11 @@ def test_two_shards_learn_and_their_checkpoint_resumes_with_another_number(tmp_p
     assert report["env_frames"] / report["learner_updates"] == pytest.approx(32 * 20 * 0.9, rel=0.02)
     assert report["accounting"]["dropped"] == {}
     assert report["sample_reuse"] == 1.0
-    frames, updates = report["env_frames"], report["learner_updates"]
-    report = train(run_dir, "--resume", "--learner.shards", "1", "--stop.env_frames", str(frames + 15_000))
-    assert report["env_frames"] >= frames + 15_000
-    assert report["learner_updates"] > updates
+    for shards in ("1", "2"):
+        frames, updates = report["env_frames"], report["learner_updates"]
+        report = train(run_dir, "--resume", "--learner.shards", shards, "--stop.env_frames", str(frames + 15_000))
+        assert report["env_frames"] >= frames + 15_000
+        assert report["learner_updates"] > updates
 
 
 def have_no_pid_of(run: Run, before: Iterable[int | None]) -> bool:

@@ -35,6 +35,11 @@ class OptimizerSettings(PartSettings):
     clipping_shortens: ClassVar[bool] = True
     """Whether a clipped gradient makes a shorter step. It does not where a step's size hardly depends on that of the gradients."""
 
+    @property
+    def last_env_frame(self) -> int | None:
+        """The env frame from which the learning rate is 0; None if there is none, or if frames do not tell."""
+        return None
+
     def slots_of(self, shape: tuple[int, ...]) -> frozenset[str] | None:  # noqa: ARG002  for subclasses
         """Return ``slots`` of a parameter of that shape."""
         return self.slots
@@ -53,6 +58,11 @@ class FrameScheduleSettings(OptimizerSettings):
 
     schedule_env_frames: PositiveInt = 200_000_000
     """Length of the linear schedule, in env frames."""
+
+    @property
+    def last_env_frame(self) -> int | None:
+        """See `OptimizerSettings`."""
+        return None if self.schedule == "constant" else self.schedule_env_frames
 
     def rates(self, *, env_frames: int, learner_updates: int) -> Rates:  # noqa: ARG002
         """See `OptimizerSettings`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from herd.components.suites.scores import human_normalised
@@ -355,7 +355,7 @@ class RunStatistics:
             "learner_updates": self.learner_updates,
             "wall_seconds": self._wall_seconds_before + session_seconds,
             "recent_returns": list(self._recent),
-            "tiling": _boundaries(self._tiling),
+            "tiling": None if self._tiling is None else asdict(self._tiling),
             "tasks": {
                 name: {
                     "env_frames": task.env_frames,
@@ -399,7 +399,7 @@ class RunStatistics:
         self._recent.extend(state["recent_returns"])
         self.logged()
         # The bandit, too, starts anew with other tiles.
-        has_same_tiles = state.get("tiling") == _boundaries(self._tiling)
+        has_same_tiles = self._tiling is not None and state.get("tiling") == asdict(self._tiling)
         for name, saved in state["tasks"].items():
             task = self.tasks[name]
             task.env_frames, task.episodes = saved["env_frames"], saved["episodes"]
@@ -416,10 +416,6 @@ def _unattributed(ledger: LedgerSnapshot) -> dict[str, Any]:
     if not rest.generated:
         return {}
     return {"generated": rest.generated, "dropped": rest.as_json()["dropped"]}
-
-
-def _boundaries(tiling: Tiling | None) -> list[float] | None:
-    return None if tiling is None else list(tiling.edges())
 
 
 def _tiles(task: TaskStatistics) -> list[list[float]]:
