@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -43,6 +45,16 @@ def test_the_state_of_another_optimizer_is_refused(saved: str, resumed: str, rea
     with pytest.raises(CheckpointError, match=reason):
         after.parts["optimizer"].load(before.parts["optimizer"].tensors())
     trainer_of(_settings(optimizer={"kind": saved})).parts["optimizer"].load(before.parts["optimizer"].tensors())
+
+
+@pytest.mark.processes
+def test_an_update_with_rmsprop_does_not_import_the_compiler() -> None:
+    said = (
+        "import sys; from herd.components.optimizers import Rates; from tests.training.small_runs import batch_of, run_of, trainer_of;"
+        "settings = run_of(optimizer={'kind': 'rmsprop'}); trainer_of(settings)(batch_of(settings), Rates(1e-3));"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", said], check=True, timeout=300)
 
 
 def test_the_first_step_of_adam_agrees_with_the_definition() -> None:

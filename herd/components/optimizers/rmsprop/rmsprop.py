@@ -40,6 +40,10 @@ class RMSProp(torch.optim.Optimizer):
     _step_supports_amp_scaling = True
     """torch's name for optimizers that read ``found_inf``."""
 
+    # Without torch's decorators, whose only effect here is to import torch._dynamo: two seconds of each learner's start.
+    add_param_group = torch.optim.Optimizer.add_param_group.__wrapped__  # type: ignore[attr-defined]
+    zero_grad = torch.optim.Optimizer.zero_grad.__wrapped__  # type: ignore[attr-defined]
+
     def __init__(self, params: ParamsT, *, lr: float, decay: float, epsilon: float, momentum: float = 0.0) -> None:
         super().__init__(params, {"lr": lr, "decay": decay, "epsilon": epsilon, "momentum": momentum})
 
