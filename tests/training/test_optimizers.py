@@ -18,6 +18,8 @@ from herd.config.run import RunSettings
 from herd.run.checkpoints import CheckpointError
 from herd.training.batch import BatchBuffer
 from tests.oracles.adamw import adamw_path
+from tests.patience import patient
+from tests.system.whole_runs import ROOT
 from tests.training.small_runs import batch_of, run_of, trainer_of
 
 ADAMW = {"kind": "adamw", "learning_rate": 1e-2, "warmup_updates": 4, "schedule_updates": 20, "weight_decay": 0.1, "epsilon": 1e-6}
@@ -54,7 +56,7 @@ def test_an_update_with_rmsprop_does_not_import_the_compiler() -> None:
         "settings = run_of(optimizer={'kind': 'rmsprop'}); trainer_of(settings)(batch_of(settings), Rates(1e-3));"
         "sys.exit('torch._dynamo' in sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", said], check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", said], cwd=ROOT, check=True, timeout=patient(60))
 
 
 def test_the_first_step_of_adam_agrees_with_the_definition() -> None:

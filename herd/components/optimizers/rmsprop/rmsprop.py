@@ -6,6 +6,7 @@ epsilons of 0.1 and 0.01 that is a different step size, from the first update on
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,9 +41,9 @@ class RMSProp(torch.optim.Optimizer):
     _step_supports_amp_scaling = True
     """torch's name for optimizers that read ``found_inf``."""
 
-    # Without torch's decorators, whose only effect here is to import torch._dynamo: two seconds of each learner's start.
-    add_param_group = torch.optim.Optimizer.add_param_group.__wrapped__  # type: ignore[attr-defined]
-    zero_grad = torch.optim.Optimizer.zero_grad.__wrapped__  # type: ignore[attr-defined]
+    # Without torch's decorators, whose only effect here is to import torch._dynamo: a second and a half of each learner's start.
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
 
     def __init__(self, params: ParamsT, *, lr: float, decay: float, epsilon: float, momentum: float = 0.0) -> None:
         super().__init__(params, {"lr": lr, "decay": decay, "epsilon": epsilon, "momentum": momentum})
